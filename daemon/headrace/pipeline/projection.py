@@ -68,10 +68,11 @@ class Projections:
         """Returns a new projection of one schema. Raises NotUnderstood."""
         try:
             route = self.route(schema.schema, schema.table)
-            published, project, masked = self._projection(schema)
+            kept = self._kept(schema)
+            published, project, masked = self._projection(schema, kept)
             if self._format is not None:
                 self._format.check(published)
-            left_out = set(range(len(schema.columns))) - set(self._kept(schema))
+            left_out = set(range(len(schema.columns))) - set(kept)
             keys, condition = _key_columns(schema, route), self._where_of(schema)
             return TableProjection(
                 route,
@@ -87,7 +88,7 @@ class Projections:
                 hidden_key=bool((masked | left_out) & set(keys)),
                 secret=self._secret,
                 condition=frozenset(columns_of(condition)) if condition is not None else frozenset(),
-                kept=self._kept(schema),
+                kept=kept,
                 masks=self._native_masks(schema, masked),
                 native_condition=self._native_condition(schema, condition),
                 read_columns=[*self._compared(schema, condition), *self._read_by_masks(schema, masked)],
@@ -128,9 +129,10 @@ class Projections:
     def _where_of(self, schema: TableSchema) -> Node | None:
         return next((one for tables, one in self._where if _names(tables, schema)), None)
 
-    def _projection(self, schema: TableSchema) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
+    def _projection(
+        self, schema: TableSchema, kept: Sequence[int]
+    ) -> tuple[TableSchema, Callable[[Row], Row] | None, set[int]]:
         """Returns the published table schema, the function that makes its rows, and the masked columns."""
-        kept = self._kept(schema)
         columns, maps = list(schema.columns), dict[int, Mapped]()
         for i, column in enumerate(schema.columns):
             mask = self._mask(schema, column)
