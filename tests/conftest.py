@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import itertools
@@ -65,10 +66,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         collected.note(items)
     for item in items:
         if item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.timeout(4 * item.config.getini("timeout")))
+            item.add_marker(pytest.mark.timeout(4 * float(item.config.getini("timeout"))))
     # Unit tests come first, because they need no server. The files of integration/ come last: they are many and short,
     # so all processes end at about the same time.
     items.sort(key=lambda item: (not item.nodeid.startswith("tests/unit/"), "tests/integration/" in item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    try:
+        return (yield)
+    except pytest.fail.Exception as error:
+        if str(error).startswith("Timeout"):
+            _print_tasks()
+        raise
+
+
+def _print_tasks() -> None:
+    """Prints where the tasks of a test wait; the stack of its thread ends in the event loop."""
+    for loop in gc.get_objects():
+        if issubclass(type(loop), asyncio.AbstractEventLoop) and not loop.is_closed():
+            for task in asyncio.all_tasks(loop):
+                task.print_stack()
 
 
 def pytest_collection_finish() -> None:

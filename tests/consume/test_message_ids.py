@@ -23,9 +23,9 @@ from .conftest import Line
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(scope="session")
-def redis(session_stack: devstack.Stack) -> RedisServer:
-    return session_stack.redis()
+@pytest.fixture(scope="module")
+def redis(stack: devstack.Stack) -> RedisServer:
+    return stack.redis()
 
 
 def section(kind: str, folder: Path, redis: RedisServer) -> dict[str, Any]:

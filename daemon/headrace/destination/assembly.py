@@ -126,7 +126,7 @@ def _builder(lasting: Lasting, server_uuid: str, epoch: int) -> MessageBuilder:
     status = lasting.context.status
     status.note_rows_by(builder.native.use if builder.native is not None else NativeUse(reason))
     if builder.native is not None:
-        builder.native.counted_as = status.published.tables.counted_as
+        builder.native.named = status.published.tables.named
     return builder
 
 

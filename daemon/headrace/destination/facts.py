@@ -35,24 +35,22 @@ class TableTotals:
 
     def add(self, rows: TableRows) -> None:
         """Adds confirmed rows of one table, or of several that were counted together without a name."""
-        self._of(rows.schema, rows.table).add(rows)
-
-    def counted_as(self, schema: str, table: str) -> tuple[str, str]:
-        """Returns the name under which rows of a table are to be added: without one if it is counted with others."""
-        return (schema, table) if self._of(schema, table) is not self._others else ("", "")
-
-    def _of(self, schema: str, table: str) -> TableRows:
-        name = schema, table
+        name = rows.schema, rows.table
         total = self._tables.get(name)
         if total is None:
             total = self._others
-            if schema and len(self._tables) < self.limit:
+            if rows.schema and len(self._tables) < self.limit:
                 total = self._tables[name] = TableRows(*name)
-        return total
+        total.add(rows)
+
+    def named(self, schema: str, table: str, before: int) -> bool:
+        """Returns whether rows of a table may be counted separately, if they are confirmed after those of `before`
+        other tables. Some of these may have no rows that are published."""
+        return (schema, table) in self._tables or (len(self._tables) < self.limit and before < 2 * self.limit)
 
     def all(self) -> Sequence[TableRows]:
-        """Returns each table with confirmed rows, in the order in which they came, and the others last."""
-        return [one for one in (*self._tables.values(), self._others) if one.total]
+        """Returns each table with confirmed rows, in the order of their first rows, and the others last."""
+        return [*self._tables.values(), *([self._others] if self._others.total else [])]
 
 
 @dataclass(slots=True)

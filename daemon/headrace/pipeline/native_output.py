@@ -211,8 +211,9 @@ class NativeOutput(NativeRows):
         self.use = NativeUse()
         self.watch: Callable[[], frozenset[tuple[str, str]]] = frozenset
         """Returns the tables whose rows Python must see."""
-        self.counted_as: Callable[[str, str], tuple[str, str]] = lambda schema, table: (schema, table)
-        """Returns the schema and table under which rows are counted, "" and "" for tables that are counted together."""
+        self.named: Callable[[str, str, int], bool] = lambda schema, table, before: True
+        """Returns whether the rows of a schema and table are counted separately, when `before` others are; all others
+        are counted together, under a table without a name."""
 
     # -- batches --------------------------------------------------------------------------------------------------
 
@@ -305,7 +306,9 @@ class NativeOutput(NativeRows):
 
     def _counter(self, schema: TableSchema) -> int:
         """Returns the number of the table's counter, which is the same for all versions of the table."""
-        name = self.counted_as(schema.schema, schema.table)
+        name = schema.schema, schema.table
+        if name not in self._counters and not self.named(*name, len(self._counted)):
+            name = "", ""
         counter = self._counters.get(name)
         if counter is None:
             counter = self._counters[name] = self.output.add_counter()

@@ -96,7 +96,7 @@ pub struct Table {
     pub(crate) kinds: Vec<Kind>,
     shapes: Vec<Shape>,
     pub(crate) columns: Vec<Column>,
-    /// The columns' names as JSON, each with its colon: together, so that few lines of memory are read for a row.
+    /// The columns' names as JSON, each with its colon: together, so that a row needs few cache lines.
     names: Vec<u8>,
     /// Fields that MariaDB compresses.
     pub(crate) compressed: Vec<usize>,
@@ -114,9 +114,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes the types of all fields, and the columns that are published, with their names. `identity`: the fields of the primary key, and
-    /// those that choose the partition. `two_numbers`: whether an updated row takes two numbers. `counter`: what
-    /// `Output::add_counter` has returned. Refuses a table without fields, and parts that do not fit together.
+    /// Takes the types of all fields, and the columns that are published, with their names. `identity`: the fields of
+    /// the primary key, and those that choose the partition. `two_numbers`: whether an updated row takes two numbers.
+    /// `counter`: what `Output::add_counter` has returned. Refuses a table without fields, and parts that do not fit
+    /// together.
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         kinds: Vec<Kind>,
