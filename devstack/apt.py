@@ -59,7 +59,7 @@ def machine_mirrors() -> list[str]:
 
 def _run(command: Sequence[str], what: str, folder: Path | None = None) -> str:
     try:
-        done = process.download(command, _environment(), folder)
+        done = process.run(command, _environment(), folder)
     except FileNotFoundError as error:
         raise Unavailable(f"{what} needs the program {error.filename}, which this machine does not have.") from error
     if done.returncode != 0:

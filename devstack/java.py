@@ -59,7 +59,7 @@ def pip_install(cache: Cache, requirement: str, target: Path) -> None:
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
     for way in pip_commands():
-        done = process.download([*way, "--no-deps", "--target", str(target), requirement], environment)
+        done = process.run([*way, "--no-deps", "--target", str(target), requirement], environment)
         if done.returncode == 0:
             return
         said = done.stderr.strip() or done.stdout.strip()

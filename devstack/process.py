@@ -16,7 +16,7 @@ from devstack.errors import StartFailed
 
 GUARD = Path(__file__).with_name("guard.py")
 ANSWER_SECONDS = 10.0
-DOWNLOAD_SECONDS = 600.0
+RUN_SECONDS = 600.0
 FOREIGN = ("LD_", "PYTHON", "MYSQL_", "KAFKA_", "RABBITMQ_", "ERL_", "ROCKETMQ_", "NAMESRV_")
 
 
@@ -28,10 +28,10 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return environment
 
 
-def download(
+def run(
     command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program that downloads. One that does not end in time fails: some wait for ever for a silent server."""
+    """Runs a program and takes what it prints. It fails if it does not end in time: some downloads wait for ever."""
     try:
         return subprocess.run(
             command,
@@ -40,10 +40,10 @@ def download(
             text=True,
             env=environment,
             cwd=folder,
-            timeout=DOWNLOAD_SECONDS,
+            timeout=RUN_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, "", f"FAILED: it has not ended after {DOWNLOAD_SECONDS:.0f} s")
+        return subprocess.CompletedProcess(command, 124, "", f"FAILED: it has not ended after {RUN_SECONDS:.0f} s")
 
 
 class GuardedProcess:

@@ -124,6 +124,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
 
 @pytest.fixture(scope="session")
 def session_stack() -> Iterator[Stack]:
+    """Servers that tests of all modules share."""
     with Stack() as running:
         yield running
 

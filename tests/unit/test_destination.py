@@ -26,6 +26,7 @@ from headrace.errors import (
     StateStoreError,
 )
 from headrace.model import Gap, Position, State
+from headrace.mysql.events import splitter
 from headrace.ports.parking import ParkingStore
 from tests.destinations import STORED, DestinationSite
 from tests.made_binlog import SID
@@ -93,8 +94,10 @@ async def test_what_waits_for_confirmation_is_tried_again_before_a_policy_gives_
     store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sink was away until the source had purged what the sink never got."""
-    log, starts, _ = three()
-    site = DestinationSite(store, monkeypatch, **ACTING)
+    log, _, _ = three()
+    # Else the start of the file may be stored before the first row of it is read, also when the machine stops us there.
+    monkeypatch.setattr(splitter, "SLICE_SECONDS", 60.0)
+    site = DestinationSite(store, monkeypatch, checkpoint_interval=60.0, **ACTING)
     await site.put()
     site.sink.held = True
     moved = Position("server", "b.000009", 4)
@@ -102,15 +105,14 @@ async def test_what_waits_for_confirmation_is_tried_again_before_a_policy_gives_
     with pytest.raises(PositionLost):
         await site.actor.run(site.stop)
     assert site.relocated == [], "the next attempt may still read it"
-    stored = await site.stored()
-    assert stored in (STORED, replace(STORED, offset=starts[0])), "the head of the file may be read before its rows"
+    assert await site.stored() == STORED
     assert site.actor._unconfirmed.oldest > 0
     site.answers = [[REFUSAL], LOST, [bytes(log.packets)]]
     site.moves = [moved, Position("server", "b.000001", 4)]
     site.sink = HeldSink()
     task = site.task()
     await until(lambda: site.sink.messages == 6)
-    assert site.relocated == [stored, moved], "neither the dump nor the opening could"
+    assert site.relocated == [STORED, moved], "neither the dump nor the opening could"
     site.stop.set()
     await task
 

@@ -55,7 +55,7 @@ def test_debian_mirrors_are_read_from_both_formats(text: str, expected: list[str
 
 
 def test_a_download_that_hangs_fails_and_the_next_way_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(process, "DOWNLOAD_SECONDS", 0.2)
+    monkeypatch.setattr(process, "RUN_SECONDS", 0.2)
     ways = [[sys.executable, "-c", code] for code in ("import time; time.sleep(60)", "")]
     monkeypatch.setattr(java, "pip_commands", lambda: ways)
     java.pip_install(Cache(tmp_path), "any", tmp_path)

@@ -44,8 +44,8 @@ class TableTotals:
         total.add(rows)
 
     def named(self, schema: str, table: str, before: int) -> bool:
-        """Returns whether rows of a table may be counted separately, if they are confirmed after those of `before`
-        other tables. Some of these may have no rows that are published."""
+        """Returns whether the rows of a table may still be counted separately. `before`: how many tables may be so far;
+        twice the limit are let in, because rows of some may not be published."""
         return (schema, table) in self._tables or (len(self._tables) < self.limit and before < 2 * self.limit)
 
     def all(self) -> Sequence[TableRows]:

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
 from typing import Any
@@ -121,7 +122,7 @@ class TableProjection:
         no published column are not published either."""
         self.route, self.source, self.schema, self.kept, self.masks = route, source, schema, kept, masks or {}
         self.native_condition = native_condition
-        self.partition, self.address = route.partition, _Addresses(address).__getitem__
+        self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps
         self._columns = tuple(key_columns)
@@ -400,17 +401,6 @@ def family(route: Route) -> str:
     if route.key is not None and route.key.kind == "columns":
         return route.key.rule
     return route.topic_rule or f"{route.schema}.{route.table}"
-
-
-class _Addresses(dict[int, str]):
-    """What a function returns for each partition; made more quickly than a cache of functools."""
-
-    def __init__(self, address: Callable[[int], str]) -> None:
-        self._made = address
-
-    def __missing__(self, partition: int) -> str:
-        made = self[partition] = self._made(partition)
-        return made
 
 
 def _getter(columns: Sequence[int]) -> Callable[[Row], Any]:
