@@ -298,8 +298,8 @@ async def test_a_server_that_does_not_show_its_readers_is_taken_as_it_is(server:
 # -- the daemon -------------------------------------------------------------------------------------------------------
 
 
-def jsonl(path: Path, source: str, server: Any) -> str:
-    return destination_toml(server, "twins", f'type = "jsonl"\npath = "{path}"', source=source)
+def jsonl(path: Path, source: str, server: Any, more: str = "") -> str:
+    return destination_toml(server, "twins", f'type = "jsonl"\npath = "{path}"', source=source, more=more)
 
 
 def test_a_daemon_names_who_has_its_id_and_streams_once_that_is_gone(
@@ -361,7 +361,9 @@ def test_two_daemons_of_one_name_end_each_other_s_dump_on_mysql_5_6_and_both_say
     mysql56: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     mysql56.sql("CREATE DATABASE IF NOT EXISTS twins; CREATE OR REPLACE VIEW twins.v AS SELECT 1")
-    both = {letter: daemon(shop=jsonl(tmp_path / letter, "", mysql56)).start() for letter in "ab"}
+    # One that reads the other's heartbeat before its own dump ends would wait for a minute and more.
+    silent = "[heartbeat]\nenabled = false"
+    both = {letter: daemon(shop=jsonl(tmp_path / letter, "", mysql56, silent)).start() for letter in "ab"}
     for one in both.values():
         status = one.wait("shop", lambda status: status["restarts"] > 1)
         assert "ended the binlog dump" in status["last_error"]
