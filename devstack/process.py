@@ -31,7 +31,8 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 def run(
     command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a program and takes what it prints. It fails if it does not end in time: some downloads wait for ever."""
+    """Runs a program and returns its exit status and output. If it does not end in time, it is killed and the status is
+    124: some downloads wait for ever."""
     try:
         return subprocess.run(
             command,

@@ -361,7 +361,7 @@ def test_two_daemons_of_one_name_end_each_other_s_dump_on_mysql_5_6_and_both_say
     mysql56: Any, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
     mysql56.sql("CREATE DATABASE IF NOT EXISTS twins; CREATE OR REPLACE VIEW twins.v AS SELECT 1")
-    # One that reads the other's heartbeat before its own dump ends would wait for a minute and more.
+    # A daemon that reads the other's heartbeat before its own dump ends waits for more than a minute.
     silent = "[heartbeat]\nenabled = false"
     both = {letter: daemon(shop=jsonl(tmp_path / letter, "", mysql56, silent)).start() for letter in "ab"}
     for one in both.values():

@@ -44,8 +44,8 @@ class TableTotals:
         total.add(rows)
 
     def named(self, schema: str, table: str, before: int) -> bool:
-        """Returns whether the rows of a table may still be counted separately. `before`: how many tables may be so far;
-        twice the limit are let in, because rows of some may not be published."""
+        """Returns whether the rows of a table may be counted separately. `before` is the number of other tables that
+        may. It can reach twice the limit, because some of these tables may have no rows that are published."""
         return (schema, table) in self._tables or (len(self._tables) < self.limit and before < 2 * self.limit)
 
     def all(self) -> Sequence[TableRows]:

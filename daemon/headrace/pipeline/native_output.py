@@ -212,8 +212,8 @@ class NativeOutput(NativeRows):
         self.watch: Callable[[], frozenset[tuple[str, str]]] = frozenset
         """Returns the tables whose rows Python must see."""
         self.named: Callable[[str, str, int], bool] = lambda schema, table, before: True
-        """Returns whether the rows of a schema and table are counted separately, when so many others are; see
-        TableTotals.named. The others are counted together, under a table without a name."""
+        """Returns whether the rows of a schema and table are counted separately; the number is how many tables are so
+        already, see TableTotals.named. All others are counted together, under a table without a name."""
 
     # -- batches --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from hashlib import blake2b
 from operator import itemgetter
 from typing import Any
@@ -122,7 +122,7 @@ class TableProjection:
         no published column are not published either."""
         self.route, self.source, self.schema, self.kept, self.masks = route, source, schema, kept, masks or {}
         self.native_condition = native_condition
-        self.partition, self.address = route.partition, lru_cache(maxsize=None)(address)
+        self.partition, self.address = route.partition, cache(address)
         self.tables = (f"{route.schema}.{route.table}",)
         self._project, self._keeps = project, keeps
         self._columns = tuple(key_columns)
