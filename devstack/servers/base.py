@@ -14,7 +14,7 @@ Handle = Server | Cluster
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files of the servers. `ca`: the CA of the clients' certificates; None: clients need none."""
+    """PEM files of the servers. `ca`: the CA of the clients' certificates and the servers'; None: clients need none."""
 
     key_and_certificate: Path
     ca: Path | None = None

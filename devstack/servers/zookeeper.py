@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,11 +23,12 @@ COORDINATES = (
 )
 
 
-def four_letters(host: str, port: int, word: str) -> str:
+def four_letters(host: str, port: int, word: str, encryption: ssl.SSLContext | None = None) -> str:
     """Returns the answer to one of ZooKeeper's four-letter words; empty if there is none."""
     answer = b""
     try:
-        with socket.create_connection((host, port), timeout=1) as connection:
+        connection = socket.create_connection((host, port), timeout=1)
+        with encryption.wrap_socket(connection) if encryption else connection as connection:
             connection.settimeout(2)
             connection.sendall(word.encode())
             while chunk := connection.recv(4096):
@@ -101,7 +103,14 @@ class Node(Server):
         return next((line.removeprefix("Mode: ") for line in answer.splitlines() if line.startswith("Mode: ")), "")
 
     def is_ready(self) -> bool:
-        return self.mode() != ""
+        return self.mode() != "" and (self._tls is None or self._answers_encrypted(self._tls))
+
+    def _answers_encrypted(self, tls: Tls) -> bool:
+        # the first handshake loads the JVM's classes for it and takes ten times as long as the next ones
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(tls.key_and_certificate)
+        return four_letters(self.host, self.secure_port, "srvr", context) != ""
 
     def endpoint(self) -> dict[str, object]:
         return {**super().endpoint(), "hosts": self.address}

@@ -161,6 +161,16 @@ async def test_a_server_that_can_not_be_checked_hears_nothing(
     assert server.heard == b""
 
 
+def test_a_zookeeper_that_accepts_and_says_nothing_has_a_time_limit_with_a_text(tmp_path: Path) -> None:
+    """kazoo logs strerror and nothing else, and the session's error shows what kazoo logs."""
+    ca = Authority(tmp_path).path
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        connect = Connector(ZooKeeperSettings.model_validate({"hosts": "127.0.0.1:1", **required(ca)}))
+        with pytest.raises(TimeoutError) as error:
+            connect(silent.getsockname(), timeout=0.1)
+    assert error.value.strerror == "no encrypted connection within 0.1 s"
+
+
 @pytest.mark.parametrize("ours", [True, False])
 async def test_a_command_knows_its_daemon_by_the_daemon_s_own_certificate(ours: bool, tmp_path: Path) -> None:
     """The file has the authority's too, as the daemon sends it: another one that the authority signed is not ours."""

@@ -3,6 +3,7 @@ sockets."""
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import Any
 
@@ -28,12 +29,16 @@ class Connector:
     ) -> socket.socket:
         """Returns a connected socket. Raises OSError; kazoo tries the next server then."""
         limit = self._limit if timeout is None else min(timeout, self._limit)
-        plain = socket.create_connection(address, limit)
         try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context is None:
-                return plain
-            return self._context.wrap_socket(plain, server_hostname=hostname or address[0])
-        except BaseException:
-            plain.close()
-            raise
+            plain = socket.create_connection(address, limit)
+            try:
+                plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._context is None:
+                    return plain
+                return self._context.wrap_socket(plain, server_hostname=hostname or address[0])
+            except BaseException:
+                plain.close()
+                raise
+        except TimeoutError as error:  # kazoo shows the strerror only, and Python's has none
+            what = "connection" if self._context is None else "encrypted connection"
+            raise TimeoutError(errno.ETIMEDOUT, f"no {what} within {limit:g} s") from error
