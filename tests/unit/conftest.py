@@ -11,6 +11,7 @@ import pytest
 from headrace.adapters.sqlite.parking import SqliteParkingStore
 from headrace.adapters.sqlite.state import SqliteStore
 from headrace.lease import Guard
+from headrace.mysql.events import splitter
 from headrace.native import find
 from headrace_spark.status.outages import Outages
 from headrace_spark.status.status import Status
@@ -35,6 +36,12 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         pytest.skip("headrace-native is not installed: scripts/build-native")
     monkeypatch.setattr(streams, "in_native_code", request.param == "native")
     return native if request.param == "native" else None
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events that came together are read together, also when the machine stops us between two of them."""
+    monkeypatch.setattr(splitter, "SLICE_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ def test_two_compressed_transactions_are_read_at_a_time_also_after_one_was_close
     assert [events.peek() for events in both] == [None, None]
 
 
-def test_compressed_transactions_that_came_together_are_read_together() -> None:
+def test_compressed_transactions_that_came_together_are_read_together(unhurried: None) -> None:
     log, changes = Binlog().begin_file(), list[RowsChange]()
     for _ in range(3):
         compressed(log)

@@ -26,7 +26,6 @@ from headrace.errors import (
     StateStoreError,
 )
 from headrace.model import Gap, Position, State
-from headrace.mysql.events import splitter
 from headrace.ports.parking import ParkingStore
 from tests.destinations import STORED, DestinationSite
 from tests.made_binlog import SID
@@ -91,12 +90,10 @@ async def test_moves_do_not_go_round_in_circles(store: Any, monkeypatch: pytest.
 
 
 async def test_what_waits_for_confirmation_is_tried_again_before_a_policy_gives_it_up(
-    store: Any, monkeypatch: pytest.MonkeyPatch
+    store: Any, unhurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sink was away until the source had purged what the sink never got."""
     log, _, _ = three()
-    # Else the start of the file may be stored before the first row of it is read, also when the machine stops us there.
-    monkeypatch.setattr(splitter, "SLICE_SECONDS", 60.0)
     site = DestinationSite(store, monkeypatch, checkpoint_interval=60.0, **ACTING)
     await site.put()
     site.sink.held = True

@@ -10,7 +10,6 @@ import pytest
 
 from headrace import runtime
 from headrace.destination import reading as module
-from headrace.mysql.events import splitter
 from tests.made_binlog import Binlog
 from tests.streams import HeldSink, begin, settings, three, until
 
@@ -34,8 +33,7 @@ class Sleeps:
 
 
 @pytest.fixture
-def sleeps(monkeypatch: pytest.MonkeyPatch) -> Sleeps:
-    monkeypatch.setattr(splitter, "SLICE_SECONDS", 60.0)  # a machine that stops us makes no reading out of a part of it
+def sleeps(unhurried: None, monkeypatch: pytest.MonkeyPatch) -> Sleeps:
     return Sleeps(monkeypatch)
 
 

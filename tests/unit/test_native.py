@@ -70,7 +70,7 @@ class Failing:
         return at, 0, 0, True
 
 
-def test_native_code_that_reads_nothing_is_asked_less_and_less_often() -> None:
+def test_native_code_that_reads_nothing_is_asked_less_and_less_often(unhurried: None) -> None:
     binlog = Binlog().begin_file()
     for gno in range(1, 201):
         binlog.transaction(gno, gno, [(gno, "x")])
@@ -285,7 +285,7 @@ def test_rows_of_compressed_transactions_are_made_by_native_code(rows: int) -> N
 
 @needs_native
 @pytest.mark.parametrize("version", [b"9.7", b"10.11.6-MariaDB"])
-def test_python_reads_no_event_of_usual_transactions(version: bytes) -> None:
+def test_python_reads_no_event_of_usual_transactions(version: bytes, unhurried: None) -> None:
     binlog = Binlog().begin_file(version=version)
     for gno in range(1, 1001):
         binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno, "x")])

@@ -26,7 +26,6 @@ from headrace.formats.debezium import types as debezium
 from headrace.model import Column, Position
 from headrace.mysql.decoder import Decoder
 from headrace.mysql.decoder_options import DecoderOptions
-from headrace.mysql.events import splitter
 from headrace.mysql.events.dump_start import DumpStart
 from headrace.mysql.values import charsets, mariadb, old_temporal
 from headrace.mysql.values import column_types as ct
@@ -270,9 +269,8 @@ async def test_record_batches_are_those_of_the_client_byte_by_byte(
     ],
 )
 async def test_a_batch_of_rows_events_that_are_alike_is_one_record_batch(
-    message: dict[str, Any], rows: int, monkeypatch: pytest.MonkeyPatch
+    message: dict[str, Any], rows: int, unhurried: None
 ) -> None:
-    monkeypatch.setattr(splitter, "SLICE_SECONDS", 60.0)  # a machine that stops us does not make batches smaller
     binlog = Binlog().begin_file()
     for gno in range(1, 40 if rows > 30 else 150):
         binlog.transaction(gno, 1_700_000_000_000_000 + gno, [(gno * rows + i, "x" * 10) for i in range(rows)])
