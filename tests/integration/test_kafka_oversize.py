@@ -267,6 +267,7 @@ async def test_exactly_once_sends_again_during_an_open_transaction(topic: str, k
         await one.sink.publish(once.batch(topic, (b"half",), None))
         resending = one.sink.resend(parked.batch(parked.unit("a"), topic=topic))
         task = asyncio.create_task(resending)
+        await parked.until(lambda: len(one.sink._waiting) == 2)
         await asyncio.sleep(0.2)
         assert not task.done(), "half a MySQL transaction is not committed"
         await one.publish(b"rest", at=10)

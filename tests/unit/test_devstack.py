@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
@@ -55,11 +56,18 @@ def test_debian_mirrors_are_read_from_both_formats(text: str, expected: list[str
 
 
 def test_a_download_that_hangs_fails_and_the_next_way_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(process, "RUN_SECONDS", 0.2)
-    ways = [[sys.executable, "-c", code] for code in ("import time; time.sleep(60)", "")]
-    monkeypatch.setattr(java, "pip_commands", lambda: ways)
+    hangs, ends = ([sys.executable, "-c", code] for code in ("import time; time.sleep(60)", ""))
+
+    def ways() -> Iterator[list[str]]:
+        monkeypatch.setattr(process, "RUN_SECONDS", 0.2)
+        yield hangs
+        monkeypatch.setattr(process, "RUN_SECONDS", 60.0)  # a busy machine may need long to start a program
+        yield ends
+
+    monkeypatch.setattr(java, "pip_commands", ways)
     java.pip_install(Cache(tmp_path), "any", tmp_path)
-    monkeypatch.setattr(java, "pip_commands", lambda: ways[:1])
+    monkeypatch.setattr(process, "RUN_SECONDS", 0.2)
+    monkeypatch.setattr(java, "pip_commands", lambda: [hangs])
     with pytest.raises(Unavailable, match="it has not ended after 0 s"):
         java.pip_install(Cache(tmp_path), "any", tmp_path)
 
