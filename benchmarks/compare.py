@@ -18,8 +18,10 @@ _LEAST = 0.01
 """A smaller difference does not count, however often it comes."""
 _PAIRS = 5
 """Fewer say nothing about noise."""
+# Each tree has its own folder for Cargo: the libraries of both have the same name, and one would replace the other.
 _SET_UP = """
 set -euo pipefail
+unset CARGO_TARGET_DIR
 . scripts/lib.sh
 ensure_venv
 if [ -x scripts/build-native ]; then scripts/build-native; fi

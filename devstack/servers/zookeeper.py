@@ -106,7 +106,7 @@ class Node(Server):
         return self.mode() != "" and (self._tls is None or self._answers_encrypted(self._tls))
 
     def _answers_encrypted(self, tls: Tls) -> bool:
-        # the first handshake loads the JVM's classes for it and takes ten times as long as the next ones
+        # the first handshake takes ten times as long as later ones, because the JVM loads classes for it
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         context.load_cert_chain(tls.key_and_certificate)

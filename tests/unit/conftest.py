@@ -40,7 +40,7 @@ def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Events that came together are read together, also when the machine stops us between two of them."""
+    """Events that came together are read together, even if the machine is so busy that this takes long."""
     monkeypatch.setattr(splitter, "SLICE_SECONDS", 60.0)
 
 

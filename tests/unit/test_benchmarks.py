@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -166,6 +168,15 @@ def test_recorded_figures_replace_the_blocks_of_the_page_and_keep_the_others(tmp
 def test_figures_without_a_block_in_the_page_are_refused() -> None:
     with pytest.raises(ValueError, match="the page has no '<!-- figures: race -->'"):
         report.filled("", {"race": ""})
+
+
+def test_another_commit_is_built_apart_from_this_one(tmp_path: Path) -> None:
+    """Cargo gives the native library of both the same name, and the next wheel here would contain the other's."""
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "lib.sh").write_text('ensure_venv() { echo "${CARGO_TARGET_DIR:-its own}"; }\n')
+    command = ["bash", "-c", compare._SET_UP]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "CARGO_TARGET_DIR": "ours"}, capture_output=True)
+    assert done.stdout == b"its own\n", done.stderr
 
 
 @pytest.mark.parametrize("other", ["--quick", "--scale=2", "--only=W1", "--compare=main"])
