@@ -19,13 +19,15 @@ import pytest
 from xdist.scheduler import LoadFileScheduling
 
 from devstack import Stack
-from tests import collected
+from tests import collected, pace
 from tests import shared as shared_servers
 from tests.support import DaemonProcess, destination_toml
 
 _numbers = itertools.count(1)
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "").replace("gw", "w")
 """In the names of schemas, as they are those of topics in a Kafka that all workers share."""
+_begun: set[Path] = set()
+"""The files of which this process has run a test."""
 _SHARED = pytest.StashKey[shared_servers.SharedServers]()
 TOGETHER = {
     "tests/chaos/": "heavy",
@@ -70,6 +72,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Unit tests come first, because they need no server. The files of integration/ come last: they are many and short,
     # so all processes end at about the same time.
     items.sort(key=lambda item: (not item.nodeid.startswith("tests/unit/"), "tests/integration/" in item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before the test's time limit begins
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if item.path not in _begun and "tests/integration/" in item.nodeid:
+        pace.wait_for_room(_worker)
+    _begun.add(item.path)
+    return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
