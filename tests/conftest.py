@@ -28,6 +28,7 @@ _worker = os.environ.get("PYTEST_XDIST_WORKER", "").replace("gw", "w")
 """In the names of schemas, as they are those of topics in a Kafka that all workers share."""
 _begun: set[Path] = set()
 """The files of which this process has run a test."""
+_turns = functools.cache(pace.Turns)
 _SHARED = pytest.StashKey[shared_servers.SharedServers]()
 TOGETHER = {
     "tests/chaos/": "heavy",
@@ -75,11 +76,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # before the test's time limit begins
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    if item.path not in _begun and "tests/integration/" in item.nodeid:
-        pace.wait_for_room(_worker)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    if _worker and item.path not in _begun and "tests/unit/" not in item.nodeid:
+        _turns().next()
     _begun.add(item.path)
-    return (yield)
+    try:
+        return (yield)
+    finally:
+        if _worker and nextitem is None:
+            _turns().end()
 
 
 @pytest.hookimpl(wrapper=True)

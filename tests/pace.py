@@ -1,39 +1,64 @@
 """A machine that is slow for a while runs fewer tests at once: with all of them, each would be slower than its limits.
 
 The limits of tests are seconds, and a machine shared with others can be four times as slow as it was an hour before.
-Before a file, all workers but two wait until the machine has room for them. No test is changed by that.
+While it is, only two of pytest-xdist's workers run files that need servers, whichever come first; the others wait
+before their next one. No test is changed by that.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-NEVER_WAIT = 2
-"""So many workers go on whatever the machine does: two for two cores."""
-SLOW = 0.1
-"""Seconds for `seconds_of_work` at which the third worker waits; alone it takes 0.015, and 0.04 amid five workers."""
-LESS_EACH = 0.015
-"""By so much the next worker waits earlier, so that they do not all go on at the same moment."""
-LONGEST = 300.0
-"""Seconds to wait at most before one file: what makes the machine slow may be something else, and may stay."""
+ALWAYS = 2
+"""So many run whatever the machine does: two for two cores."""
+SLOW = 0.08
+"""Seconds for `seconds_of_work` that are slow: alone it takes 0.015, and 0.045 amid five workers."""
 
 
 def seconds_of_work() -> float:
-    """How long a small and always equal piece of work takes now, the mean of three of them half a second apart."""
+    """How long a small and always equal piece of work takes now: the mean of five of them, within a second or two."""
     spent = 0.0
-    for _ in range(3):
+    for _ in range(5):
+        time.sleep(0.2)
         begun = time.perf_counter()
         sum(range(1_000_000))
         spent += time.perf_counter() - begun
-        time.sleep(0.5)
-    return spent / 3
+    return spent / 5
 
 
-def wait_for_room(worker: str, work: Callable[[], float] = seconds_of_work, longest: float = LONGEST) -> None:
-    """Returns once the machine is fast enough for this worker (`w0` and so on; "" alone) to begin a file."""
-    number = int(worker[1:] or 0)
-    enough = SLOW - LESS_EACH * (number - NEVER_WAIT)
-    deadline = time.monotonic() + longest
-    while number >= NEVER_WAIT and work() > enough and time.monotonic() < deadline:
-        pass
+class Turns:
+    """Of one worker. All workers give the same folder; what one has taken ends with its process, too."""
+
+    def __init__(self, folder: Path | None = None, work: Callable[[], float] = seconds_of_work) -> None:
+        folder = folder or Path(tempfile.gettempdir())
+        self._files = [folder / f"headrace-turn-{number}" for number in range(ALWAYS)]
+        self._work = work
+        self._locked = -1
+
+    def next(self) -> None:
+        """Ends a turn, and returns once there is another one or the machine is fast."""
+        self.end()
+        while not self._take() and self._work() > SLOW:
+            pass
+
+    def end(self) -> None:
+        if self._locked >= 0:
+            os.close(self._locked)
+            self._locked = -1
+
+    def _take(self) -> bool:
+        for file in self._files:
+            opened = os.open(file, os.O_CREAT | os.O_RDWR)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(opened)
+                continue
+            self._locked = opened
+            return True
+        return False

@@ -2,42 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests import pace
+from tests.pace import ALWAYS, SLOW, Turns, seconds_of_work
+
+Make = Callable[[Callable[[], float]], Turns]
 
 
-def taking(*seconds: float) -> tuple[Callable[[], float], list[float]]:
-    """Work that takes these times, one after the other, and what is left of them."""
-    left = list(seconds)
-    return lambda: left.pop(0), left
+def never() -> float:
+    raise AssertionError("nobody has to measure")
 
 
-@pytest.mark.parametrize("worker", ["", "w0", "w1"])
-def test_two_workers_go_on_however_slow_the_machine_is(worker: str) -> None:
-    pace.wait_for_room(worker, taking()[0])
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Make]:
+    """Makes workers of one run."""
+    made: list[Turns] = []
+
+    def make(work: Callable[[], float]) -> Turns:
+        made.append(Turns(tmp_path, work))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
 
 
-@pytest.mark.parametrize("worker", ["w2", "w3", "w4"])
-def test_the_others_wait_while_it_is_slow(worker: str) -> None:
-    work, left = taking(0.5, 0.2, 0.101, 0.05, 0.5)
-    pace.wait_for_room(worker, work)
-    assert left == [0.5]
+def test_two_have_a_turn_however_slow_the_machine_is(worker: Make) -> None:
+    for _ in range(ALWAYS):
+        worker(never).next()
 
 
-def test_they_begin_one_after_the_other() -> None:
-    assert pace.SLOW - 2 * pace.LESS_EACH > 0.05
-    for number, seconds in enumerate((0.099, 0.084, 0.069), 2):
-        work, left = taking(seconds + 0.002, seconds)
-        pace.wait_for_room(f"w{number}", work)
-        assert left == []
+def test_a_third_one_waits_while_the_machine_is_slow(worker: Make) -> None:
+    first = [worker(never) for _ in range(ALWAYS)]
+    for one in first:
+        one.next()
+    left = [SLOW * 3, SLOW * 2, SLOW, SLOW * 3]
+    worker(lambda: left.pop(0)).next()
+    assert left == [SLOW * 3]
 
 
-def test_they_do_not_wait_for_ever() -> None:
-    pace.wait_for_room("w4", lambda: 10.0, longest=0.0)
+def test_a_third_one_waits_until_one_of_the_two_has_ended_its_turn(worker: Make) -> None:
+    first = [worker(never) for _ in range(ALWAYS)]
+    for one in first:
+        one.next()
+    measured = 0
+
+    def slow() -> float:
+        nonlocal measured
+        measured += 1
+        if measured == 2:
+            first[1].end()
+        return SLOW * 2
+
+    worker(slow).next()
+    assert measured == 2
+
+
+def test_a_worker_that_goes_on_leaves_its_turn_first(worker: Make) -> None:
+    one = worker(never)
+    for _ in range(ALWAYS + 1):
+        one.next()
 
 
 def test_work_takes_time() -> None:
-    assert 0 < pace.seconds_of_work() < 10
+    assert 0 < seconds_of_work() < 10
