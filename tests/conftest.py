@@ -39,11 +39,14 @@ TOGETHER = {
     "tests/integration/test_devstack_queues.py": "queues",
     "tests/integration/test_rabbitmq": "queues",
     "tests/integration/test_rocketmq.py": "queues",
+    "tests/integration/test_exactly_once_brokers.py": "brokers",
+    "tests/integration/test_kafka_": "brokers",
     "tests/integration/test_real_debezium.py": "connect",
     "tests/integration/test_jdbc_sink.py": "connect",
 }
 """What runs in one worker, by the beginning of a test's path: the heavy ones keep two cores busy each and share
-Elasticsearch, and so do those of the RabbitMQ consumer; RabbitMQ, RocketMQ and Kafka Connect take long to start."""
+Elasticsearch, and so do those of the RabbitMQ consumer; RabbitMQ, RocketMQ and Kafka Connect take long to start, and
+files that start Kafkas of their own would do so all at once."""
 
 
 class Scheduling(LoadFileScheduling):
