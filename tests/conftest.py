@@ -45,8 +45,8 @@ TOGETHER = {
     "tests/integration/test_jdbc_sink.py": "connect",
 }
 """What runs in one worker, by the beginning of a test's path: the heavy ones keep two cores busy each and share
-Elasticsearch, and so do those of the RabbitMQ consumer; RabbitMQ, RocketMQ and Kafka Connect take long to start, and
-files that start Kafkas of their own would do so all at once."""
+Elasticsearch, and so do those of the RabbitMQ consumer; RabbitMQ, RocketMQ and Kafka Connect take long to start;
+the files that start Kafkas of their own would else do so at the same time."""
 
 
 class Scheduling(LoadFileScheduling):
@@ -86,7 +86,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     try:
         return (yield)
     finally:
-        if _worker and nextitem is None:
+        if _worker and nextitem is None:  # the process stays until all others have ended too
             _turns().end()
 
 

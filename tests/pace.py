@@ -1,8 +1,8 @@
 """A machine that is slow for a while runs fewer tests at once: with all of them, each would be slower than its limits.
 
 The limits of tests are seconds, and a machine shared with others can be four times as slow as it was an hour before.
-While it is, only two of pytest-xdist's workers run files that need servers, whichever come first; the others wait
-before their next one. No test is changed by that.
+While it is, only two of pytest-xdist's workers begin files that need servers, whichever come first; the others finish
+theirs and wait.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 ALWAYS = 2
-"""So many run whatever the machine does: two for two cores."""
+"""So many workers go on however slow the machine is: two, for two cores."""
 SLOW = 0.08
-"""Seconds for `seconds_of_work` that are slow: alone it takes 0.015, and 0.045 amid five workers."""
+"""Above this result of `seconds_of_work` the machine is slow: alone it is 0.015, and 0.045 amid five workers."""
 
 
 def seconds_of_work() -> float:
-    """How long a small and always equal piece of work takes now: the mean of five of them, within a second or two."""
+    """How long a small piece of work, always the same, takes now: the mean of five times within about a second."""
     spent = 0.0
     for _ in range(5):
         time.sleep(0.2)
@@ -32,7 +32,7 @@ def seconds_of_work() -> float:
 
 
 class Turns:
-    """Of one worker. All workers give the same folder; what one has taken ends with its process, too."""
+    """The turns of one worker. All workers of a run use the same folder. A turn ends with its process at the latest."""
 
     def __init__(self, folder: Path | None = None, work: Callable[[], float] = seconds_of_work) -> None:
         folder = folder or Path(tempfile.gettempdir())
@@ -41,7 +41,7 @@ class Turns:
         self._locked = -1
 
     def next(self) -> None:
-        """Ends a turn, and returns once there is another one or the machine is fast."""
+        """Ends this worker's turn, and returns when it has the next one, or when the machine is fast."""
         self.end()
         while not self._take() and self._work() > SLOW:
             pass

@@ -176,11 +176,13 @@ async def test_positions_alone_are_committed_about_once_a_second_and_at_once_bef
         loop = asyncio.get_running_loop()
         began, futures = loop.time(), []
         while loop.time() - began < 2.2:
+            version = first.sink.version  # of that time: a publish may take longer
             futures.append(await first.publish(at=len(futures) + 1))
             await asyncio.sleep(0.01)
-        assert first.sink.version <= 1 + (loop.time() - began)
+        assert version <= 3
         monkeypatch.setattr("headrace.adapters.kafka.exactly_once._IDLE_INTERVAL", 60.0)
         last = await first.publish(at=1000)
+        assert not last.done()
         first.sink.hurry()
         async with asyncio.timeout(15):
             await last

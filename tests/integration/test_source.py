@@ -20,7 +20,7 @@ from headrace.errors import SourceMisconfigured
 from headrace.mysql.wire.connection import SourceConnection, address_of
 from headrace.settings.destination import SourceSettings
 from tests.proxy import Proxy
-from tests.site import wait_for
+from tests.site import Site, wait_for
 from tests.support import DaemonProcess, destination_toml, eventually, read_jsonl, replay
 
 pytestmark = pytest.mark.server
@@ -201,11 +201,11 @@ def test_a_restart_in_the_middle_of_a_transaction_continues_after_what_was_confi
 
 
 def test_rows_before_the_start_are_not_published_and_those_after_it_are(
-    mysql: Any, schema: str, execute: Callable[..., Any], daemon: Callable[..., DaemonProcess], tmp_path: Path
+    stack: Stack, daemon: Callable[..., DaemonProcess], tmp_path: Path
 ) -> None:
-    execute("FLUSH BINARY LOGS")
-    first = execute("SHOW BINARY LOG STATUS")[0][0]
-    execute(f"PURGE BINARY LOGS TO '{first}'")  # else `earliest` reads what all tests before this one wrote
+    # On the shared server `earliest` would read what all tests before this one wrote.
+    site = Site(stack.mysql(name="starts"), "shop")
+    execute = site.run
     execute("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     status = execute("SHOW BINARY LOG STATUS")[0]
     when = execute("SELECT DATE_FORMAT(UTC_TIMESTAMP(6), '%Y-%m-%dT%H:%i:%s.%fZ')")[0][0]
@@ -219,12 +219,13 @@ def test_rows_before_the_start_are_not_published_and_those_after_it_are(
     texts, outs = {}, {}
     for number, start in enumerate(starts):
         outs[start] = tmp_path / f"{number}.jsonl"
-        texts[f"d{number}"] = destination_toml(mysql, schema, jsonl(outs[start]), start=start)
+        texts[f"d{number}"] = destination_toml(site.server, site.schema, jsonl(outs[start]), start=start)
     daemon(**texts).start()
     for start, expected in starts.items():
         got = lambda start=start: [m["data"][0]["id"] for m in read_jsonl(outs[start])]  # noqa: E731
         eventually(lambda: len(got()) >= len(expected), 20, lambda: f"{start}: {got()}")  # noqa: B023
         assert got() == expected, start
+    site.close()
 
 
 def test_headrace_s_own_schema_is_never_published(
